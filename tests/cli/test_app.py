@@ -271,6 +271,27 @@ def test_settings_of_a_model_that_is_not_the_default_one_are_for_the_search(grap
     assert not (tmp_path / "none").exists()
 
 
+def test_the_end_of_a_file_is_named_and_not_an_empty_line(monkeypatch, capsys):
+    def ended():
+        raise EOFError("Ran out of input")
+
+    typer_app = typer.Typer()
+    typer_app.command()(ended)
+    monkeypatch.setattr(app, "app", typer_app)
+    assert app.run([]) == 1
+    assert "phgcn: EOFError: Ran out of input" in capsys.readouterr().err
+
+
+def test_evaluate_has_the_unit_of_its_yardsticks_and_help_the_search(graph, tmp_path, said):
+    run = tmp_path / "run"
+    assert said("train", graph, "--out", run, QUICK, "--model mlp")[0] == 0
+    out = said("evaluate", run)[1]
+    assert re.search(r"^test accuracy: \d+\.\d\d % over 1 model", out, re.MULTILINE)
+    assert re.search(r"^always answering .*: \d+\.\d %", out, re.MULTILINE)
+    helped = " ".join(phgcn("train", "--help").stdout.replace("│", " ").split())
+    assert "[default: chosen by a search, or table without edges]" in helped
+
+
 def test_labels_alone_are_a_global_path(graph, tmp_path, said):
     few = "--splits 1 --set labels=true --set global_layers=0"
     run = tmp_path / "run"

@@ -1,5 +1,6 @@
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,6 +245,46 @@ def test_a_confusion_matrix_shows_counts():
     many, names = torch.arange(30), [f"c{k}" for k in range(30)]
     _, figure = draw_predictions("classification", many, many, names, "title")
     assert not figure.axes[0].texts
+    shown = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    assert shown == names and figure.axes[0].get_xticklabels()[0].get_rotation() == 90
+
+
+def outside(figure):
+    """The texts of a figure that are cut at its sides."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    width, renderer = figure.bbox.width, canvas.get_renderer()
+    texts = [text for axis in figure.axes for text in axis.get_yticklabels()[1:-1]]
+    texts += figure.legends[0].get_texts()
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+    return [name for name, box in boxes if box.x0 < 0 or box.x1 > width]
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_long_names_and_ids_are_inside_the_picture(heads):
+    names = [f"a class of long names number {k}" for k in range(30)]
+    drawn = draw_embeddings(torch.randn(30, heads, 2), torch.arange(30), names, "title")
+    assert not outside(drawn)
+    data = small_graph()
+    data.node_id = [f"{k}-{'n' * 25}" for k in range(data.num_nodes)]
+    targets, weights = torch.arange(11).expand(heads, 11), torch.full((heads, 11), 0.09)
+    figure = draw_attention(Strongest(targets, weights), 0, data, "title")
+    shown = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert all(len(name) == 14 and name.endswith("…") for name in shown) and not outside(figure)
+
+
+def test_a_table_without_edges_has_no_neighbours_and_the_paper_model_no_gates(made, monkeypatch):
+    run, data = made("phgcn", heads=1)
+    labels = [axis.get_ylabel() for axis in draw_curves(run).axes]
+    assert labels[2:] == ["nodes attended to, of 60"]
+    titles = []
+    monkeypatch.setattr(plotting, "draw_attention", lambda *all: titles.append(all[-1]))
+    view = SimpleNamespace(edges=None, decay=1.0, strongest=lambda *_: [torch.zeros(1, 1, 1)] * 2)
+    data.edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    plotting._draw_attention(view, 4, data, "about")
+    assert titles == ["Attention to all nodes of node n4 (green): about"]
 
 
 def test_numbers_and_labels_are_drawn_beside_the_truth():

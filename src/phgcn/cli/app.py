@@ -136,6 +136,9 @@ def _failed(error: Exception) -> int:
     """Prints an error on one line; returns 2 for wrong input, 1 for a failure."""
     if os.environ.get("PHGCN_TRACEBACK"):
         traceback.print_exception(error)
+    cause = error.__cause__ or error.__context__
+    if not str(error) and isinstance(cause, EOFError):  # of which Typer makes an empty Abort
+        return _failed(cause)
     if hasattr(error, "format_message"):  # a wrong option or argument
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "phgcn"

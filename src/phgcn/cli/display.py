@@ -210,8 +210,10 @@ def show_evaluation(result: dict[str, Any], as_json: bool) -> None:
         out.print(_attention_error_table(result["attention_error"]))
     for name, spread in result["scores"].items():
         if name != result["metric"]:
-            print_line(out, f"{name}: {mean_of(spread, models, number)}")
-    test = f"test {result['metric']}: {mean_of(result['test'], models, number)}"
+            other = Score(name)
+            print_line(out, f"{name}: {mean_of(spread, models, other)}{other.unit}")
+    score = Score(result["metric"])
+    test = f"test {result['metric']}: {mean_of(result['test'], models, score)}{score.unit}"
     over = "1 model" if models == 1 else f"{models} models"
     print_line(out, f"{test} over {over}, {_where_scored(result)}")
     for line in result["yardsticks"]:

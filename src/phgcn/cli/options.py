@@ -29,8 +29,10 @@ def complete_setting(context: typer.Context, incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
 
-_model = f"One of the models below. \\[default: {DEFAULT_MODEL}]"
+_model = "One of the models below. \\[default: chosen by a search, or table without edges]"
 Model = Annotated[str | None, Option("--model", help=_model, autocompletion=complete_model)]
+_tuned = f"One of the models below. \\[default: {DEFAULT_MODEL}, or table without edges]"
+TunedModel = Annotated[str | None, Option("--model", help=_tuned, autocompletion=complete_model)]
 _protocol = "How nodes are split: paper, geom, balanced, official, final. \\[default: paper]"
 Protocol = Annotated[str | None, Option("--protocol", help=_protocol)]
 _graph = "A known name (see `phgcn graphs`), or the path of a graph."

@@ -26,7 +26,7 @@ Out = Annotated[Path | None, Option("--out", help=_out)]
 @reads_graph
 def tune(
     graph: options.Graph,
-    model: options.Model = None,
+    model: options.TunedModel = None,
     trials: Trials = 50,
     also: Also = None,
     protocol: options.Protocol = None,

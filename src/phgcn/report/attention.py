@@ -11,13 +11,14 @@ from torch_geometric.data import Data
 from ..data.labels import labelled, task_of
 from ..text import amount
 from .layers import LayerView
-from .style import colour_nodes, headline, label, legend, panels, say_instead
+from .style import colour_nodes, headline, label, legend, panels, say_instead, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STRONGEST = 10  # targets drawn per head, besides the node itself
+MOST_LETTERS = 14  # of a node's id beside its bar
 
 
 class Strongest(NamedTuple):
@@ -75,7 +76,9 @@ def _draw_bars(
     targets, weights = [target for target, _ in shown], [weight for _, weight in shown]
     bars = range(len(shown))
     axis.barh(bars, weights, color=[painted[target] for target in targets])
-    axis.set_yticks(bars, [label(ids[target]) for target in targets], fontsize=7)
+    axis.set_yticks(
+        bars, [label(shorten(ids[target], MOST_LETTERS)) for target in targets], fontsize=7
+    )
     for text, target in zip(axis.get_yticklabels(), targets, strict=True):
         text.set_fontweight("bold" if target in neighbours else "normal")
     axis.invert_yaxis()

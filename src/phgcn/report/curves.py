@@ -47,16 +47,19 @@ def _columns(path: Path, columns: Sequence[str]) -> Table:
 
 def draw_curves(run: Run) -> Figure:
     """Draws losses and validation metric, with a dot at the epoch that counts; of a global path
-    also gates, and the number of nodes its heads attend to."""
+    also the number of nodes its heads attend to, and gates where it has them."""
     curves, attention = read_curves(run), _read(run, "attention-{}.csv", ATTENTION)
     if not curves:
         raise ValueError(
             f"{run.folder}: no curves yet; `phgcn train ... --out {run.folder} --resume` makes them"
         )
-    figure, axes = panels(4 if attention else 2, columns=2, width=5.0, height=3.4)
+    gated = any(set(columns["gate"]) != {1.0} for columns in attention.values())
+    count = 2 + bool(attention) + gated
+    figure, axes = panels(count, columns=2, width=5.0, height=3.4)
     _draw_losses(axes[0], axes[1], curves, run)
     if attention:
-        _draw_attention(axes[2], axes[3], attention, run.about["graph"]["nodes"])
+        nodes = run.about["graph"]["nodes"]
+        _draw_attention(axes[2] if gated else None, axes[-1], attention, nodes)
     best = {"metric": "the validation metric is best", "loss": "the validation loss is smallest"}
     where = best[run.plan.settings.select]
     last = max(columns["epoch"][-1] for columns in curves.values())
@@ -95,8 +98,11 @@ def _best_row(metrics: list[float], losses: list[float], run: Run) -> int:
     return order.index(max(order))
 
 
-def _draw_attention(left: Axes, right: Axes, attention: dict[str, Table], nodes: int) -> None:
-    """Draws a line per trial and layer (gates), or per trial, layer and head (nodes)."""
+def _draw_attention(
+    left: Axes | None, right: Axes, attention: dict[str, Table], nodes: int
+) -> None:
+    """Draws a line per trial and layer (gates, if there are any), or per trial, layer and head
+    (nodes)."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     keys = ("layer", "head", "epoch", "gate", "effective_nodes")
@@ -109,12 +115,13 @@ def _draw_attention(left: Axes, right: Axes, attention: dict[str, Table], nodes:
             colour = COLOURS[int(layer) % len(COLOURS)]
             label = None if number or head else f"layer {layer:.0f}"
             right.plot(epochs, counts, label=label, color=colour, **style)
-            if head == 0:  # a layer has one gate
+            if head == 0 and left is not None:  # a layer has one gate
                 left.plot(epochs, gates, label=label, color=colour, **style)
-    left.set(xlabel="epoch", ylabel="gate (root mean square)")
-    left.set_ylim(bottom=0)
+    if left is not None:
+        left.set(xlabel="epoch", ylabel="gate (root mean square)")
+        left.set_ylim(bottom=0)
     right.set(xlabel="epoch", ylabel=f"nodes attended to, of {nodes:,}", yscale="log")
     right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     right.yaxis.set_major_formatter("{x:,.4g}")
     right.yaxis.set_minor_locator(NullLocator())
-    left.legend(frameon=False)
+    (right if left is None else left).legend(frameon=False)

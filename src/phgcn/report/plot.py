@@ -109,7 +109,8 @@ def _draw_attention(view: LayerView, node: int, data: Data, about: str) -> dict[
         found, title = strongest_neighbours(view, node), f"Attention to neighbours {of}"
         figures["attention-neighbours"] = draw_attention(found, node, data, title)
     if view.decay is not None:
-        title = f"Attention to all nodes (neighbours in bold) {of}"
+        bold = " (neighbours in bold)" if data.edge_index.size(1) else ""
+        title = f"Attention to all nodes{bold} {of}"
         found = strongest_anywhere(view, node)
         figures["attention-global"] = draw_attention(found, node, data, title)
     return figures

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ..train.metrics import confusion
 from .embeddings import MAX_DOTS, draw_density
-from .style import COLOURS, headline, label, panels
+from .style import COLOURS, MOST_LETTERS, headline, label, panels, shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# classes up to which a confusion matrix has its counts written in it, and every class its name
+# classes up to which a confusion matrix has its counts written in it
 MOST_COUNTS = 20
 
 
@@ -42,9 +42,12 @@ def draw_confusion(predicted: Tensor, y: Tensor, names: list[str]) -> Figure:
         for (row, column), count in np.ndenumerate(counts):
             colour = "white" if shares[row, column] > 0.6 else "black"
             axis.text(column, row, f"{count}", ha="center", va="center", fontsize=8, color=colour)
-        texts = [label(name) for name in names]
-        axis.set_xticks(range(len(names)), texts, rotation=45, ha="right", fontsize=8)
-        axis.set_yticks(range(len(names)), texts, fontsize=8)
+    texts = [label(shorten(name, MOST_LETTERS)) for name in names]
+    few = len(names) <= MOST_COUNTS
+    size = 8.0 if few else max(3.0, min(8.0, 400 / len(names)))
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right"} if few else {"rotation": 90}
+    axis.set_xticks(range(len(names)), texts, fontsize=size, **turned)
+    axis.set_yticks(range(len(names)), texts, fontsize=size)
     axis.set(xlabel="predicted class", ylabel="class")
     return figure
 

@@ -25,6 +25,11 @@ FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666")
 PANEL = 3.0  # inches
 LETTERS = 11  # letters of a title per inch
+MOST_LETTERS = 30  # of a name in a legend
+# letters of a legend per inch, and those whose room its dot and the gap take
+# rows of a legend for which a figure has room, and inches of each further one
+ROWS, LINE = 3, 0.2
+LEGEND_LETTERS, MARK_LETTERS = 12, 6
 UNLABELLED_COLOUR = "#cccccc"
 
 
@@ -78,11 +83,22 @@ def legend(figure: Figure, entries: list[tuple[str, str]]) -> None:
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"marker": "o", "linestyle": ""}
+    entries = [(shorten(name, MOST_LETTERS), colour) for name, colour in entries]
     marks = [Line2D([], [], color=colour, label=label(name), **dot) for name, colour in entries]
-    columns = min(max(len(entries), 1), 8)
+    longest = max((len(name) for name, _ in entries), default=0)
+    wide = int(figure.get_figwidth() * LEGEND_LETTERS / (longest + MARK_LETTERS))
+    columns = max(1, min(len(entries), wide, 8))
+    more = math.ceil(len(entries) / columns) - ROWS
+    if more > 0:
+        figure.set_figheight(figure.get_figheight() + LINE * more)
     figure.legend(
         handles=marks, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
+
+
+def shorten(name: str, most: int) -> str:
+    """Cuts a long name and ends it with an ellipsis."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def headline(figure: Figure, text: str) -> None:

@@ -316,7 +316,7 @@ class SideView {
     const names = this.colourNames();
     return names.filter((name) => name !== ENTROPY).map((name) => {
       const { values, categories } = /** @type {Loaded} */ (this.columns.find((column) => column.name === name));
-      return [printable(name, 30), categories ? printable(categories[values[node]] || noneOf(name), 60) : brief(values[node])];
+      return [printable(name, 30), categories ? printable(categories[values[node]] || noneOf(name), 60) : Number.isNaN(values[node]) ? noneOf(name, "–") : brief(values[node])];
     });
   }
 
