@@ -69,7 +69,7 @@ def test_a_far_task_is_won_by_attention_and_the_sentence_says_so():
     assert seen["helps"] and seen["sentence"].startswith("Attention to all nodes helps here: ")
     assert seen["with_attention"] > 0.9 and seen["without_attention"] < 0.75
     assert seen["chosen"].startswith("similar nodes") and chosen.settings.global_at == "input"
-    assert chosen.splits == 2 and seen["epochs"] < 2500 and len(said) == 5
+    assert chosen.splits == 2 and seen["epochs"] < 2500 and len(said) == 6
     json.dumps(seen)
 
 

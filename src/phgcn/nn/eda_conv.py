@@ -279,14 +279,14 @@ class EDAConv(MessagePassing):  # type: ignore[misc]  # PyG ships no types
         shown, self-loops may be redirected to a spare node at the end."""
         parts, targets = as_edges(given.edge_index), nodes.target_positions
         positions, values = parts.extend_all(nodes.positions, nodes.values)
-        given, count = given._replace(edge_index=parts.edge_index), len(values)
+        given, count = given._replace(edge_index=parts.edge_index), values.size(0)
         edges = to_coo(given.edge_index, values if targets is None else targets, values)
         add_loops = self.add_self_loops and targets is None
         bias, loops = self._edge_bias(given, edges, count if add_loops else None)
         if targets is not None:
-            joined = torch.ops.phgcn.join_kinds(edges, count, len(targets))
+            joined = torch.ops.phgcn.join_kinds(edges, count, targets.size(0))
             positions = torch.cat([targets, positions])
-            values = F.pad(values, (0, 0, 0, 0, len(targets), 0))  # nothing attends to targets
+            values = F.pad(values, (0, 0, 0, 0, targets.size(0), 0))  # nothing attends to targets
             return edges, Graph(positions, values, joined, None, bias)
         if add_loops and not show_edges and (torch.compiler.is_compiling() or edges.is_cuda):
             edges = torch.ops.phgcn.redirect_self_loops(edges, count)

@@ -44,7 +44,7 @@ PATIENCE = 30  # epochs, times its pace, without a better one before a candidate
 # of the nodes, in place of the third rung
 FEW_NODES = 200
 
-FOLDS = 2
+FOLDS = 3
 
 # the networks with attention, or those without, get no more epochs if the best one would be so many
 # standard errors behind, even after it gained as much again as since the last rung
