@@ -92,7 +92,7 @@ OLD: dict[str, Old] = {
 
 JOINED = dict.fromkeys(
     (
-        *("f30003c", "246304a", "cd636ca", "c686f43", "cc38683", "fdae15f"),
+        *("f30003c", "246304a", "cd636ca", "c686f43", "fdae15f"),
         *("f0df272", "604612c", "47654a3", "b442499", "559cd7e", "0e9c766", "25f36af"),
     ),
     "3e4b9fd",

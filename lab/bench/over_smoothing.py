@@ -40,7 +40,6 @@ TITLES = {
 DEPTHS = (2, 4, 8, 16)
 SPLITS = 3
 KEYS = ("split", "graph", "depth", "model")
-MEASURES = ("cosine_distance", "separation")
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> float:
@@ -114,11 +113,11 @@ def rows_of(measured: dict) -> list[str]:
         rows = chosen(measured["rows"], graph=graph, model=model)
         depths = [chosen(rows, depth=depth) for depth in DEPTHS]
         cells = [_accuracy(found) for found in depths]
-        texts = [" / ".join(_mean(found, name) for found in depths) for name in MEASURES]
-        lines.append([graph, TITLES[model], *cells, *texts])
+        distances = " / ".join(_mean(found, "cosine_distance") for found in depths)
+        lines.append([graph, TITLES[model], *cells, distances])
     depths_text = " / ".join(map(str, DEPTHS))
     heading = ["graph", "model", *(f"{depth} layers" for depth in DEPTHS)]
-    heading += [f"cosine distance ({depths_text})", f"separation ({depths_text})"]
+    heading.append(f"cosine distance ({depths_text})")
     about = (
         f"{origin(measured)}. Test accuracy in percent, {SPLITS} splits or as many as in brackets:"
     )

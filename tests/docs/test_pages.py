@@ -23,7 +23,7 @@ PROJECT, LAB = (
     for folder in ("", "lab")
 )
 SOURCES = ("src/phgcn", "lab/src/phgcn_lab")
-MOST_WORDS = 35_000  # of README.md and docs/*.md, as `wc -w` counts them
+MOST_WORDS = 31_000  # of README.md and docs/*.md
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "results")
 INCLUDED = {"contributing.md", "changelog.md"}
 """Pages of the site that are files of the project's root."""
@@ -187,5 +187,6 @@ def test_the_versions_that_are_run_are_those_that_are_promised():
 
 def test_the_documents_are_short():
     pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
-    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    # signs such as the bars of a table are no words
+    words = sum(len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in pages)
     assert words < MOST_WORDS, f"README.md and docs/*.md have {words} words; allowed: {MOST_WORDS}"
