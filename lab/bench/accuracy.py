@@ -186,27 +186,12 @@ def accuracy(options: argparse.Namespace) -> dict:
     return {"rows": rows}
 
 
-def headline(measured: dict, speed: dict) -> list[str]:
-    """Errors and times of all methods, for the README."""
+def headline(measured: dict) -> list[str]:
+    """Errors of all methods, for the README."""
     errors = {
         (r["method"], r["cloud"]): r
         for r in measured["rows"]
         if (r["dim"], r["count"]) == (4, 20_000)
     }
-    seconds = {name: t["median"] for name, t in speed["times"].items()}
-
-    def span(job: str, end: str = "") -> str:
-        low, high = (seconds[f"{job}, {end}spread {s}"] for s in (1, 10))
-        return f"{low:.2f} - {high:.2f} s"
-
-    times = {
-        "lattice": [span("lattice", "N=20,000, "), span("lattice")],
-        "separable": ["", span("separable")],
-        "lattice-fine": ["", ""],
-    }
-    rows = [
-        [f"`{m}`", *(short(errors[m, c]["dev"]) for c in SHOWN), *times[m]] for m in METHODS[1:]
-    ]
-    scaled = f"{seconds['exact, N=200,000']:.0f} s, from {speed['sizes']['exact_queries']:,} rows"
-    rows.append(["`exact`", *["0"] * 4, f"{seconds['exact, N=20,000']:.1f} s", scaled])
-    return table(["method", *SHOWN, "20,000 points", "200,000 points"], rows)
+    rows = [[f"`{m}`", *(short(errors[m, c]["dev"]) for c in SHOWN)] for m in METHODS[1:]]
+    return table(["method", *SHOWN], rows)

@@ -76,7 +76,7 @@ def _of(folder: str, *names: str) -> tuple[str, ...]:
 
 BENCH_TABLES = {
     # The filter on the CPU
-    "headline": (README, accuracy.headline, "accuracy", "lattice"),
+    "headline": (README, accuracy.headline, "accuracy"),
     "accuracy": (LATTICE, accuracy.accuracy_tables, "accuracy"),
     "hostile": (LATTICE, hostile.hostile_table, "hostile"),
     "trained": (LATTICE, trained.errors_of, "trained"),
