@@ -264,7 +264,7 @@ def test_tuning_writes_settings_that_both_protocols_use(out, monkeypatch):
     assert not (out / "runs").exists() and not (out / "table.json").exists()
     text = table_jobs.config_file(out, "texas", "phgcn").read_text()
     assert f"Found by: {provenance()['command']}" in text
-    assert "mean of 1 splits of protocol paper" in text
+    assert "mean of 1 split of protocol paper" in text
     rows = table.run(out, request)["rows"]
     assert len(json.loads((out / "tune" / "texas-phgcn" / "tune.json").read_text())["trials"]) == 2
     (study,) = json.loads((out / "tuning.json").read_text())

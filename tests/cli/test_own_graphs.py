@@ -127,7 +127,7 @@ def test_the_task_follows_from_the_labels_and_is_said(
             "--label city --features area --task regression",
             "city is 'Rome'; allowed: a finite number",
         ),
-        ({}, "--label city", "column 'city' is the label, and no feature; allowed: 'area, rooms'"),
+        ({}, "--label city", "column 'city' is the label, and no feature; allowed: area, rooms"),
         ({}, "--label price --metric accuracy", "metric is 'accuracy'; allowed: mae, rmse, r2"),
         ({}, "--label price --protocol balanced", "'balanced'; allowed for labels of regression"),
         ({}, "--label price --task guess", "task is 'guess'; allowed: classification, regression"),

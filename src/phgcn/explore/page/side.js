@@ -316,7 +316,9 @@ class SideView {
     const names = this.colourNames();
     return names.filter((name) => name !== ENTROPY).map((name) => {
       const { values, categories } = /** @type {Loaded} */ (this.columns.find((column) => column.name === name));
-      return [printable(name, 30), categories ? printable(categories[values[node]] || noneOf(name), 60) : Number.isNaN(values[node]) ? noneOf(name, "–") : brief(values[node])];
+      const value = values[node];
+      if (categories) return [printable(name, 30), printable(categories[value] || noneOf(name), 60)];
+      return [printable(name, 30), Number.isNaN(value) ? noneOf(name, "–") : brief(value)];
     });
   }
 
