@@ -2,8 +2,9 @@
 
 ``lab/bench crossing`` measures ``crossings.json``: per kind of device and dimension, the number of
 points up to which the exact sum is as fast. Training and evaluation must take the same method, so
-the larger crossing of both counts. A lattice in more than four dimensions must be three times as
-fast. Heads and channels change both times alike."""
+the larger crossing of both counts. The table so far holds crossings of training steps only. A
+lattice in more than four dimensions must be three times as fast. Heads and channels change both
+times alike."""
 
 from __future__ import annotations
 
